@@ -112,7 +112,9 @@ def _value(node: ast.expr, hint: Any, where: str, stages: Mapping[str, type], sp
     if isinstance(node, ast.Call) or (isinstance(node, ast.Name) and _wants_stage(hint)):
         value: Any = _stage(node, stages, spec)
     elif isinstance(node, ast.Name):
-        value = {"true": True, "false": False, "none": None}.get(node.id.lower(), node.id)
+        value = node.id
+        if not _fits(value, hint):
+            value = {"true": True, "false": False, "none": None}.get(node.id.lower(), node.id)
     else:
         try:
             value = ast.literal_eval(node)
@@ -161,6 +163,6 @@ def _describe(hint: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, str) and value.isidentifier() and value.lower() not in ("true", "false", "none"):
+    if isinstance(value, str) and value.isidentifier():
         return value
     return repr(value)

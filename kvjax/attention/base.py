@@ -1,6 +1,7 @@
 """Attention over parts of a sequence, and the exact merge of the parts."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -35,8 +36,8 @@ def merge(parts: Sequence[AttentionOutput]) -> AttentionOutput:
     """Attention over the union of disjoint parts, from the attention over each: exact up to rounding."""
     if len(parts) == 1:
         return parts[0]
-    lse = jnp.stack([part.lse for part in parts])
-    largest = jnp.max(lse, axis=0)
-    weights = jnp.exp(lse - jnp.where(largest > -jnp.inf, largest, 0.0)[None])
-    out = jnp.sum(weights[..., None] * jnp.stack([part.out for part in parts]), axis=0)
-    return AttentionOutput(*finish(largest, jnp.sum(weights, axis=0), out))
+    largest = reduce(jnp.maximum, [part.lse for part in parts])
+    base = jnp.where(largest > -jnp.inf, largest, 0.0)
+    weights = [jnp.exp(part.lse - base) for part in parts]
+    weighted = sum(weight[..., None] * part.out for weight, part in zip(weights, parts, strict=True))
+    return AttentionOutput(*finish(largest, sum(weights), weighted))

@@ -70,6 +70,6 @@ def attend(
     top = jnp.max(largest, axis=2, initial=-jnp.inf)
     weight = jnp.exp(largest - jnp.where(top > -jnp.inf, top, 0.0)[:, :, None])
     total = jnp.sum(weight * total.at[store.table].get(mode="fill", fill_value=0), axis=2)
-    weighted = jnp.sum(weight[..., None] * weighted.at[store.table].get(mode="fill", fill_value=0), axis=2)
+    weighted = jnp.einsum("bhmq,bhmqd->bhqd", weight, weighted.at[store.table].get(mode="fill", fill_value=0))
     out, lse = finish(top, total, weighted)
     return AttentionOutput(out.reshape(q.shape), lse.reshape(rows, heads, tokens))

@@ -1,12 +1,12 @@
 """The cache of a whole model: one `LayerCache` a layer, and where each sequence stands."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from kvjax.cache import sharing
 from kvjax.cache.blocks import BlockStore
@@ -79,25 +79,25 @@ def _map_stores(cache: Cache, change: Callable[[BlockStore], BlockStore]) -> tup
     )
 
 
-def crop(cache: Cache, end: Int[Array, " B"]) -> Cache:
+def crop(cache: Cache, end: Array | np.ndarray | Sequence[int]) -> Cache:
     """Roll back: as if the tokens at position `end` and later had never been seen.
 
     Raises:
         ValueError: if that needs tokens that were evicted or coded because of later ones, or lies in the future.
     """
-    end = jnp.asarray(end, jnp.int32)
-    if bool(jnp.any(end < cache.committed)) or bool(jnp.any(end > cache.next_position)):
+    at = jnp.asarray(end, jnp.int32)
+    if bool(jnp.any(at < cache.committed)) or bool(jnp.any(at > cache.next_position)):
         raise ValueError(
-            f"cannot roll back to position {np.asarray(end).tolist()}: what lies before "
+            f"cannot roll back to position {np.asarray(at).tolist()}: what lies before "
             f"{np.asarray(cache.committed).tolist()} was compressed together with later tokens, and "
             f"{np.asarray(cache.next_position).tolist()} have been seen; fork() before appending keeps the older state"
         )
     return dataclasses.replace(
-        cache, layers=_map_stores(cache, lambda store: sharing.crop(store, end)), next_position=end
+        cache, layers=_map_stores(cache, lambda store: sharing.crop(store, at)), next_position=at
     )
 
 
-def fork(cache: Cache, rows: Int[Array, " B2"] | list[int], max_new_tokens: int = 0) -> Cache:
+def fork(cache: Cache, rows: Array | np.ndarray | Sequence[int], max_new_tokens: int = 0) -> Cache:
     """A cache whose row i continues row `rows[i]`, each with room for `max_new_tokens` more tokens.
 
     Nothing is copied until a row writes into a partly filled block that it shares; no row sees another's tokens.
@@ -118,10 +118,10 @@ def fork(cache: Cache, rows: Int[Array, " B2"] | list[int], max_new_tokens: int 
     return Cache(_map_stores(cache, one), cache.next_position[index], cache.committed[index])
 
 
-def free(cache: Cache, rows: Bool[Array, " B"]) -> Cache:
+def free(cache: Cache, rows: Array | np.ndarray | Sequence[bool]) -> Cache:
     """Give back all blocks of the rows where `rows` is True."""
-    rows = jnp.asarray(rows)
-    return dataclasses.replace(cache, layers=_map_stores(cache, lambda store: sharing.free(store, rows)))
+    gone = jnp.asarray(rows, bool)
+    return dataclasses.replace(cache, layers=_map_stores(cache, lambda store: sharing.free(store, gone)))
 
 
 def grow(cache: Cache, max_new_tokens: int) -> Cache:

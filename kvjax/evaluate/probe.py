@@ -38,14 +38,14 @@ class Probe:
         kl: KL(uncompressed || compressed) in nats after each token of ids[N:]; None without a reference.
     """
 
-    nll: Float[np.ndarray, " len-N-1"]
+    nll: Float[np.ndarray, " T"]
     last_logits: Float[np.ndarray, " V"]
     kept: Int[np.ndarray, "L H K"]
     length: Int[np.ndarray, "L H"]
     nbytes: Int[np.ndarray, " 3"]
     stored_nbytes: int
     dense_nbytes: int
-    kl: Float[np.ndarray, " len-N"] | None = None
+    kl: Float[np.ndarray, "T+1"] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write the fields as arrays of an .npz file under exactly this name, whole or not at all; no `kl` if None.
@@ -114,7 +114,7 @@ def continuation_logits(
     return logits[0], cache
 
 
-def check_tokens(config: ModelConfig, ids: np.ndarray | Sequence[int], context: int) -> Int[np.ndarray, " len"]:
+def check_tokens(config: ModelConfig, ids: np.ndarray | Sequence[int], context: int) -> Int[np.ndarray, " T"]:
     """The ids as int32, if they can be probed with this context.
 
     Raises:

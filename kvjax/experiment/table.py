@@ -95,7 +95,7 @@ def markdown(experiment: Experiment, table: Sequence[Row]) -> str:
             f"{row.bytes_per_token:,.0f}",
             f"{row.payload_per_token:,.0f}+{row.metadata_per_token:,.0f}",
             f"{row.saved:.1%}",
-            _cell(row.dnll, 100, "+.2f"),
+            _cell(row.dnll, 100, "+z.2f"),
             _cell(row.kl, 1, ".4f"),
             _cell(row.agreement, 100, ".1f"),
             _cell(row.needle, 100, ".0f") if row.needle else "",

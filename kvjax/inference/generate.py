@@ -6,16 +6,17 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from kvjax.cache import Cache
 from kvjax.inference.prefill import check_room
+from kvjax.inference.rows import Ids
 from kvjax.inference.sampling import GREEDY, Sampling, sample
 from kvjax.inference.step import decode_step
 from kvjax.models import Model
 
-_step = jax.jit(decode_step, static_argnames="config")
-_step_in_place = jax.jit(decode_step, static_argnames="config", donate_argnames="cache")
+step = jax.jit(decode_step, static_argnames="config")
+step_in_place = jax.jit(decode_step, static_argnames="config", donate_argnames="cache")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Generation:
 
 
 def decode(
-    model: Model, cache: Cache, tokens: Int[Array, " B"] | Sequence[int], active: Bool[Array, " B"] | None = None
+    model: Model, cache: Cache, tokens: Ids, active: Bool[Array, " B"] | None = None
 ) -> tuple[Float[Array, "B V"], Cache]:
     """One more token in every row (in the `active` ones): logits after it, and the cache with it.
 
@@ -49,7 +50,7 @@ def decode(
         raise ValueError(f"token ids {ids.tolist()} are not all inside the vocabulary 0..{model.config.vocab_size - 1}")
     check_room(model, cache, ids.size, 1)
     rows = jnp.ones(ids.size, bool) if active is None else jnp.asarray(active)
-    logits, cache = _step(model.config, model.params, cache, jnp.asarray(ids), rows)
+    logits, cache = step(model.config, model.params, cache, jnp.asarray(ids), rows)
     return logits, cache.check()
 
 
@@ -99,7 +100,7 @@ def generate(
             break
         produced.append(np.where(active, drawn, -1).astype(np.int32))
         if step + 1 < max_new_tokens:
-            new, cache = _step_in_place(model.config, model.params, cache, token, jnp.asarray(active))
+            new, cache = step_in_place(model.config, model.params, cache, token, jnp.asarray(active))
             logits = jnp.where(jnp.asarray(active)[:, None], new, logits)
     tokens = np.stack(produced, axis=1) if produced else np.zeros((logits.shape[0], 0), np.int32)
     return Generation(tokens, (tokens >= 0).sum(axis=1).astype(np.int32), cache.check(), logits)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from kvjax import models
 from kvjax.budgets import LayerPlace
@@ -15,17 +15,18 @@ from kvjax.cache import blocks as block_pool
 from kvjax.cache.compress import LayerPlan, bytes_per_token, holds_exact, plan_layer
 from kvjax.codecs import Dense
 from kvjax.compressor import Compressor
-from kvjax.inference.rows import Padding, align
-from kvjax.inference.step import advance, append_layer, compress_layer_step
+from kvjax.inference.rows import Ids, Padding, align
+from kvjax.inference.step import advance, append_layer, compress_layer_step, rope_by_config
 from kvjax.models import Model, ModelConfig
 
 embed = jax.jit(models.embed, static_argnames="config")
 unembed = jax.jit(models.unembed, static_argnames="config")
+rope_tables = jax.jit(rope_by_config, static_argnames="config")
 
 
 def prefill(
     model: Model,
-    tokens: Int[np.ndarray, "*B T"] | Sequence[int],
+    tokens: Ids,
     compressor: Compressor,
     *,
     lengths: Sequence[int] | None = None,
@@ -68,6 +69,7 @@ def prefill(
     pieces = _pieces(width, chunk, compressor)
     plans, totals = _plan(config, compressor, rows.lengths.tolist(), max_new_tokens)
 
+    padded = not rows.valid.all()
     valid = jnp.asarray(rows.valid)
     positions = jnp.asarray(np.maximum(rows.order, 0))
     ids = jnp.asarray(rows.tokens)
@@ -77,19 +79,35 @@ def prefill(
     for start, stop in pieces[:-1]:
         x = embed(config, model.params, ids[:, start:stop])
         at, ok = positions[:, start:stop], valid[:, start:stop]
+        ropes = rope_tables(config, at)
         for index, layer_config in enumerate(config.layers):
             params = model.params["layers"][index]
-            x, staged[index] = append_layer(config, layer_config, params, staged[index], x, at, ok)
+            x, staged[index] = append_layer(
+                config, layer_config, params, staged[index], x, ropes[layer_config.rope], at, ok, padded
+            )
 
     start, stop = pieces[-1]
     x = embed(config, model.params, ids[:, start:stop])
     at, ok = positions[:, start:stop], valid[:, start:stop]
+    ropes = rope_tables(config, at)
     held: list[LayerCache] = []
     for index, layer_config in enumerate(config.layers):
         params = model.params["layers"][index]
         before, staged[index] = staged[index], None  # its memory goes as soon as its compressed form stands
         x, layer = compress_layer_step(
-            config, layer_config, compressor, plans[index], params, before, x, at, ok, totals[index], jnp.int32(index)
+            config,
+            layer_config,
+            compressor,
+            plans[index],
+            params,
+            before,
+            x,
+            ropes[layer_config.rope],
+            at,
+            ok,
+            padded,
+            totals[index],
+            jnp.int32(index),
         )
         held.append(layer)
     length = jnp.asarray(rows.lengths)
@@ -102,7 +120,7 @@ def prefill(
 def forward(
     model: Model,
     cache: Cache,
-    tokens: Int[np.ndarray, "*B T"] | Sequence[int],
+    tokens: Ids,
     *,
     lengths: Sequence[int] | None = None,
     padding: Padding = "right",
@@ -120,15 +138,20 @@ def forward(
     rows = align(config, tokens, lengths, padding)
     check_room(model, cache, len(rows.lengths), int(rows.lengths.max()))
     ids, valid, order = jnp.asarray(rows.tokens), jnp.asarray(rows.valid), jnp.asarray(np.maximum(rows.order, 0))
+    padded = not rows.valid.all()
     logits, before = [], cache.next_position[:, None]
     for start, stop in _steps(cache, rows.tokens.shape[1]):
         piece = slice(start, stop)
         x = embed(config, model.params, ids[:, piece])
+        positions, ok = before + order[:, piece], valid[:, piece]
+        ropes = rope_tables(config, positions)
         held = []
         for layer_config, params, layer in zip(config.layers, model.params["layers"], cache.layers, strict=True):
-            x, new = append_layer(config, layer_config, params, layer, x, before + order[:, piece], valid[:, piece])
+            x, new = append_layer(
+                config, layer_config, params, layer, x, ropes[layer_config.rope], positions, ok, padded
+            )
             held.append(new)
-        cache = advance(cache, tuple(held), jnp.sum(valid[:, piece], axis=1, dtype=jnp.int32))
+        cache = advance(cache, tuple(held), jnp.sum(ok, axis=1, dtype=jnp.int32))
         logits.append(unembed(config, model.params, x))
     return jnp.concatenate(logits, axis=1), cache.check()
 

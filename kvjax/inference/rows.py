@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import jax
 import numpy as np
-from jaxtyping import Int
 
 from kvjax.models import ModelConfig
 
 Padding = Literal["left", "right"]
+Ids = np.ndarray | jax.Array | Sequence[Any]  # token ids: an array, or lists of them
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Rows:
 
 def align(
     config: ModelConfig,
-    tokens: Int[np.ndarray, "*B T"] | Sequence[int],
+    tokens: Ids,
     lengths: Sequence[int] | None = None,
     padding: Padding = "right",
 ) -> Rows:

@@ -14,7 +14,7 @@ from kvjax.cache import layer as layers
 from kvjax.cache.blocks import gather
 from kvjax.cache.compress import LayerPlan, compress_layer
 from kvjax.compressor import Compressor
-from kvjax.models import LayerConfig, ModelConfig
+from kvjax.models import LayerConfig, ModelConfig, Rope, RopeConfig
 from kvjax.types import Entries
 
 
@@ -24,13 +24,14 @@ def attend(
     cache: LayerCache | None,
     positions: Int[Array, "B T"],
     valid: Bool[Array, "B T"],
+    padded: bool,
     q: Float[Array, "B Hq T D"],
     k: Float[Array, "B H T D"],
     v: Float[Array, "B H T D"],
 ) -> Float[Array, "B Hq T D"]:
     """New tokens attend to what the cache holds of earlier ones and, uncompressed, to each other."""
     scale, window = config.query_scale, layer_config.window
-    parts = [attention.causal(q, k, v, valid, scale=scale, window=window)]
+    parts = [attention.causal(q, k, v, valid if padded else None, scale=scale, window=window)]
     before = jnp.min(jnp.where(valid, positions, jnp.iinfo(jnp.int32).max), axis=1)
     for store in () if cache is None else cache.stores:
         if store.blocks and store.table.shape[-1]:
@@ -38,17 +39,19 @@ def attend(
     return attention.merge(parts).out
 
 
-@partial(jax.jit, static_argnames=("config", "layer_config"))
+@partial(jax.jit, static_argnames=("config", "layer_config", "padded"))
 def append_layer(
     config: ModelConfig,
     layer_config: LayerConfig,
     params: Any,
     cache: LayerCache,
     x: Float[Array, "B T E"],
+    rope: Rope,
     positions: Int[Array, "B T"],
     valid: Bool[Array, "B T"],
+    padded: bool,
 ) -> tuple[Float[Array, "B T E"], LayerCache]:
-    """One layer whose new tokens join its cache.
+    """One layer whose new tokens join its cache; without padding (`padded` False), all of them are `valid`.
 
     The cache is written before attention reads it: that order lets XLA write in place.
     """
@@ -56,12 +59,12 @@ def append_layer(
     def run(q: Array, k: Array, v: Array, hidden: Array) -> tuple[Array, LayerCache]:
         q32, k32, v32 = (t.astype(jnp.float32) for t in (q, k, v))
         held = layers.append(cache, k32, v32, positions, valid)
-        return attend(config, layer_config, held, positions, valid, q32, k32, v32).astype(q.dtype), held
+        return attend(config, layer_config, held, positions, valid, padded, q32, k32, v32).astype(q.dtype), held
 
-    return models.layer(config, layer_config, params, x, positions, run)
+    return models.layer(config, params, x, rope, run)
 
 
-@partial(jax.jit, static_argnames=("config", "layer_config", "compressor", "plan"))
+@partial(jax.jit, static_argnames=("config", "layer_config", "compressor", "plan", "padded"))
 def compress_layer_step(
     config: ModelConfig,
     layer_config: LayerConfig,
@@ -70,8 +73,10 @@ def compress_layer_step(
     params: Any,
     staged: LayerCache | None,
     x: Float[Array, "B T E"],
+    rope: Rope,
     positions: Int[Array, "B T"],
     valid: Bool[Array, "B T"],
+    padded: bool,
     totals: Int[Array, " B"],
     layer: Int[Array, ""],
 ) -> tuple[Float[Array, "B T E"], LayerCache]:
@@ -79,7 +84,7 @@ def compress_layer_step(
 
     def run(q: Array, k: Array, v: Array, hidden: Array) -> tuple[Array, LayerCache]:
         q32, k32, v32 = (t.astype(jnp.float32) for t in (q, k, v))
-        out = attend(config, layer_config, staged, positions, valid, q32, k32, v32).astype(q.dtype)
+        out = attend(config, layer_config, staged, positions, valid, padded, q32, k32, v32).astype(q.dtype)
         at, ok = positions, valid
         if staged is not None:
             before = _right_aligned(gather(staged.coded))
@@ -89,7 +94,7 @@ def compress_layer_step(
         scale, window = config.query_scale, layer_config.window
         return out, compress_layer(compressor, plan, q32, k32, v32, at, ok, totals, layer, scale=scale, window=window)
 
-    return models.layer(config, layer_config, params, x, positions, run)
+    return models.layer(config, params, x, rope, run)
 
 
 def _right_aligned(entries: Entries) -> Entries:
@@ -111,11 +116,18 @@ def decode_step(
     """One token for every active row, all layers; rows that are not active stay as they are."""
     positions, valid = cache.next_position[:, None], active[:, None]
     x = models.embed(config, params, tokens[:, None])
+    ropes = rope_by_config(config, positions)
     held = []
     for layer_config, layer_params, layer_cache in zip(config.layers, params["layers"], cache.layers, strict=True):
-        x, new = append_layer(config, layer_config, layer_params, layer_cache, x, positions, valid)
+        rope = ropes[layer_config.rope]
+        x, new = append_layer(config, layer_config, layer_params, layer_cache, x, rope, positions, valid, False)
         held.append(new)
     return models.unembed(config, params, x)[:, 0], advance(cache, tuple(held), active.astype(jnp.int32))
+
+
+def rope_by_config(config: ModelConfig, positions: Int[Array, "B T"]) -> dict[RopeConfig, Rope]:
+    """RoPE tables of the positions, for each kind of layer."""
+    return {rope: models.rope_tables(rope, config.head_dim, positions) for rope in {x.rope for x in config.layers}}
 
 
 def advance(cache: Cache, held: tuple[LayerCache, ...], count: Int[Array, " B"]) -> Cache:

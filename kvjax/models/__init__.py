@@ -9,6 +9,7 @@ from kvjax.models.config import FrequencyFactors, LayerConfig, LinearScaling, Ll
 from kvjax.models.hf_config import config_from_hf
 from kvjax.models.loading import Model, load_model
 from kvjax.models.params import Params, parameter_count
+from kvjax.models.rope import Rope, rope_tables
 from kvjax.models.transformer import dense_attention, embed, layer, logits, unembed
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Model",
     "ModelConfig",
     "Params",
+    "Rope",
     "RopeConfig",
     "architecture_names",
     "config_from_hf",
@@ -29,5 +31,6 @@ __all__ = [
     "load_model",
     "logits",
     "parameter_count",
+    "rope_tables",
     "unembed",
 ]

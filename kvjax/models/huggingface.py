@@ -10,7 +10,15 @@ from safetensors import SafetensorError, safe_open
 from kvjax.models.fields import read_json
 
 _INDEX = "model.safetensors.index.json"
-_WANTED = ("config.json", "*.safetensors", _INDEX, "tokenizer*", "special_tokens_map.json", "chat_template*", "*.model")
+_WANTED = (
+    "*config.json",
+    "*.safetensors",
+    _INDEX,
+    "tokenizer*",
+    "special_tokens_map.json",
+    "chat_template*",
+    "*.model",
+)
 
 
 def load_folder(folder: Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:

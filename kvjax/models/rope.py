@@ -43,9 +43,10 @@ def _llama3(frequencies: np.ndarray, scaling: Llama3Scaling) -> np.ndarray:
     return (1 - kept) * frequencies / scaling.factor + kept * frequencies
 
 
-def rope_tables(
-    rope: RopeConfig, head_dim: int, positions: Int[Array, "*B T"]
-) -> tuple[Float32[Array, "*B T half"], Float32[Array, "*B T half"]]:
+Rope = tuple[Float32[Array, "*B T half"], Float32[Array, "*B T half"]]  # cosine and sine of each position's angles
+
+
+def rope_tables(rope: RopeConfig, head_dim: int, positions: Int[Array, "*B T"]) -> Rope:
     """Cosine and sine of each position's angles, for `apply_rope`; `half` is D/2."""
     frequencies = jnp.asarray(inverse_frequencies(rope, head_dim))
     angles = positions.astype(jnp.float32)[..., None] * jnp.expand_dims(frequencies, tuple(range(positions.ndim)))

@@ -9,10 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int
 
-from kvjax.models.config import LayerConfig, ModelConfig
+from kvjax.models.config import ModelConfig
 from kvjax.models.layers import LayerParams, attention_inputs, attention_output, mlp, rms_norm
 from kvjax.models.params import Params
-from kvjax.models.rope import apply_rope, rope_tables
+from kvjax.models.rope import Rope, apply_rope, rope_tables
 
 # (q [B Hq T D], k [B H T D], v [B H T D], hidden [B T E]) -> (out [B Hq T D], anything the caller wants back)
 Attend = Callable[[Array, Array, Array, Array], tuple[Array, Any]]
@@ -26,23 +26,22 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "B T"]) -> Flo
 
 def layer(
     config: ModelConfig,
-    layer_config: LayerConfig,
     layer_params: LayerParams,
     x: Float[Array, "B T E"],
-    positions: Int[Array, "B T"],
+    rope: Rope,
     attend: Attend,
 ) -> tuple[Float[Array, "B T E"], Any]:
     """One layer: attention and MLP, each normed and added to the residual stream.
 
+    `rope` comes from `rope_tables(layer_config.rope, config.head_dim, positions)`, once for all layers that share it.
     `attend(q, k, v, hidden)` gets queries and keys after norms and RoPE, not multiplied by `config.query_scale`, and
     the normed input that they were computed from. It returns the heads' outputs and anything else, which is returned
-    beside x. Windows (`layer_config.window`) are attend's business.
+    beside x. Windows (`LayerConfig.window`) are attend's business.
     """
     eps = config.norm_eps
     hidden = rms_norm(x, layer_params["attention_norm"], eps)
     q, k, v = attention_inputs(config, layer_params, hidden)
-    cos, sin = rope_tables(layer_config.rope, config.head_dim, positions)
-    out, aux = attend(apply_rope(q, cos, sin), apply_rope(k, cos, sin), v, hidden)
+    out, aux = attend(apply_rope(q, *rope), apply_rope(k, *rope), v, hidden)
     added = attention_output(layer_params, out)
     if config.post_norms:
         added = rms_norm(added, layer_params["post_attention_norm"], eps)
@@ -119,5 +118,6 @@ def logits(
             )
             return out, None
 
-        x, _ = layer(config, layer_config, layer_params, x, positions, attend)
+        rope = rope_tables(layer_config.rope, config.head_dim, positions)
+        x, _ = layer(config, layer_params, x, rope, attend)
     return unembed(config, params, x)

@@ -10,7 +10,7 @@ from kvjax.cache import blocks
 from kvjax.codecs import BF16, FP8, Dense
 from kvjax.types import Entries
 
-from .helpers import add, counting, empty, held
+from tests.stores import add, counting, empty, held
 
 
 def test_append_crosses_block_edges_and_keeps_order():

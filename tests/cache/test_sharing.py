@@ -6,7 +6,7 @@ import pytest
 from kvjax.cache import blocks, sharing
 from kvjax.codecs import FP8, Dense
 
-from .helpers import add, counting, empty, held
+from tests.stores import add, counting, empty, held
 
 
 def forked(tokens=6, slots=4, rows=(0, 0), pool=8):

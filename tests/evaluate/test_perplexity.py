@@ -43,7 +43,7 @@ def test_two_tokens_are_enough(recorded):
     ("ids", "chunk", "message"),
     [
         ([1], 8, "at least 2 token ids"),
-        ([[1, 2]], 8, "one dimension"),
+        (np.ones((1, 2), np.int32), 8, "one dimension"),
         ([1, 2], 1, "chunk must lie in 2..128"),
         ([1, 2], 129, "chunk must lie in 2..128"),
         ([96, 1], 8, "outside the vocabulary 0..95"),
