@@ -90,9 +90,7 @@ class Ours:
         times, active = [], jnp.ones(1, bool)
         for _ in range(STEPS + WARMUP):
             start = time.perf_counter()
-            logits, self.cache = step_in_place(
-                self.model.config, self.model.params, self.cache, self.token, active
-            )
+            logits, self.cache = step_in_place(self.model.config, self.model.params, self.cache, self.token, active)
             self.token = jnp.argmax(logits, -1).astype(jnp.int32).block_until_ready()
             times.append(time.perf_counter() - start)
         self.cache.check()

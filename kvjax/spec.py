@@ -6,22 +6,12 @@ A stage is a frozen dataclass; its name is its class variable `name`, its argume
 
 import ast
 import dataclasses
-import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-
-def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest name, then all of them.
-
-    >>> did_you_mean("snapkw", ["snapkv", "knorm"])
-    "did you mean 'snapkv'? Allowed: knorm, snapkv"
-    """
-    allowed = sorted(allowed)
-    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
-    return (f"did you mean {near[0]!r}? " if near else "") + "Allowed: " + ", ".join(allowed)
+from kvjax.suggest import did_you_mean
 
 
 def parse(spec: str, stages: Mapping[str, type]) -> list[Any]:
@@ -79,8 +69,7 @@ def _stage(node: ast.expr, stages: Mapping[str, type], spec: str) -> Any:
         if keyword.arg is None:
             raise ValueError(f"'**' is not allowed in compressor spec {spec!r}")
         if keyword.arg not in fields:
-            hint = did_you_mean(keyword.arg, fields) if fields else "it takes none"
-            raise ValueError(f"unknown argument {keyword.arg!r} of {name}; {hint}")
+            raise ValueError(f"unknown argument {keyword.arg!r} of {name}; {did_you_mean(keyword.arg, fields)}")
         if keyword.arg in arguments:
             raise ValueError(f"argument {keyword.arg!r} of {name} is given twice")
         arguments[keyword.arg] = keyword.value

@@ -2,8 +2,6 @@
 
 import dataclasses
 import io
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from kvjax import types
 from kvjax.cache import Cache, grow
 from kvjax.compressor import Compressor
 from kvjax.evaluate import metrics
+from kvjax.files import write_atomic
 from kvjax.inference import forward, prefill
 from kvjax.models import Model, ModelConfig
 
@@ -57,7 +56,7 @@ class Probe:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in fields.items() if value is not None}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        _write_atomic(Path(path), buffer.getvalue())
+        write_atomic(Path(path), buffer.getvalue())
 
 
 def probe(
@@ -146,17 +145,3 @@ def _by_rows(metric: Callable[..., Any], *arrays: np.ndarray | jax.Array) -> Flo
     starts = range(0, len(arrays[0]), _ROWS_AT_ONCE)
     parts = [metric(*(np.asarray(x[start : start + _ROWS_AT_ONCE]) for x in arrays)) for start in starts]
     return np.concatenate(parts).astype(np.float32)
-
-
-def _write_atomic(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

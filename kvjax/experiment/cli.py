@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from kvjax.spec import did_you_mean
+from kvjax.suggest import did_you_mean
 
 COMMANDS = {
     "run": "run an experiment: measure compressors, write a run folder, print its table",

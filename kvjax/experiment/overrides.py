@@ -6,7 +6,7 @@ from typing import Any
 
 from kvjax.experiment import schema
 from kvjax.experiment.config import Experiment
-from kvjax.spec import did_you_mean
+from kvjax.suggest import did_you_mean
 
 
 def apply_overrides(experiment: Experiment, assignments: Iterable[str]) -> Experiment:

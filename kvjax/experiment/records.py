@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvjax.experiment.config import Experiment, settings_id
-from kvjax.experiment.files import write_atomic
+from kvjax.files import write_atomic
 
 Record = dict[str, Any]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvjax.compressor import Compressor, compressor
-from kvjax.spec import did_you_mean
+from kvjax.suggest import did_you_mean
 
 _INT = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")

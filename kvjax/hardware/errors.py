@@ -1,18 +1,8 @@
 """Checks shared by the room: names in a table, and sizes that must be positive."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 
-
-def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """Ending of an error message: the near miss if there is one, and all that is allowed.
-
-    >>> did_you_mean("gp700", ["a100", "gp7000"])
-    "; did you mean 'gp7000'? Allowed: a100, gp7000"
-    """
-    names = sorted(allowed)
-    near = difflib.get_close_matches(name, names, n=1)
-    return (f"; did you mean {near[0]!r}?" if near else ".") + f" Allowed: {', '.join(names)}"
+from kvjax.suggest import did_you_mean
 
 
 def check_names(given: Iterable[str], allowed: Sequence[str], required: Sequence[str], where: str) -> None:
@@ -24,7 +14,7 @@ def check_names(given: Iterable[str], allowed: Sequence[str], required: Sequence
     names = list(given)
     for name in names:
         if name not in allowed:
-            raise ValueError(f"unknown field {where}.{name}{did_you_mean(name, allowed)}")
+            raise ValueError(f"unknown field {where}.{name}; {did_you_mean(name, allowed)}")
     missing = [name for name in required if name not in names]
     if missing:
         raise ValueError(f"missing field {', '.join(f'{where}.{name}' for name in missing)}")

@@ -6,8 +6,9 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvjax.hardware.errors import check_names, did_you_mean
+from kvjax.hardware.errors import check_names
 from kvjax.hardware.quantity import Quantity, read_quantity
+from kvjax.suggest import did_you_mean
 
 SHIPPED = Path(__file__).parent / "profiles"
 
@@ -113,7 +114,7 @@ class Profile:
         """
         known = dict(self.quantities())
         if name not in known:
-            raise ValueError(f"profile {self.name} has no value {name!r}{did_you_mean(name, known)}")
+            raise ValueError(f"profile {self.name} has no value {name!r}; {did_you_mean(name, known)}")
         section, _, key = name.partition(".")
         part = replace(getattr(self, section), **{key: replace(known[name], value=float(value))})
         changes: dict[str, Any] = {section: part}
@@ -161,7 +162,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
         known = [shipped.stem for shipped in SHIPPED.glob("*.toml")]
         if name_or_path not in known:
             hint = did_you_mean(str(name_or_path), known)
-            raise ValueError(f"unknown hardware profile {str(name_or_path)!r}{hint}, or the path of a .toml file")
+            raise ValueError(f"unknown hardware profile {str(name_or_path)!r}; {hint}, or the path of a .toml file")
         path = SHIPPED / f"{name_or_path}.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))

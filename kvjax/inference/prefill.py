@@ -21,7 +21,6 @@ from kvjax.models import Model, ModelConfig
 
 embed = jax.jit(models.embed, static_argnames="config")
 unembed = jax.jit(models.unembed, static_argnames="config")
-rope_tables = jax.jit(rope_by_config, static_argnames="config")
 
 
 def prefill(
@@ -79,7 +78,7 @@ def prefill(
     for start, stop in pieces[:-1]:
         x = embed(config, model.params, ids[:, start:stop])
         at, ok = positions[:, start:stop], valid[:, start:stop]
-        ropes = rope_tables(config, at)
+        ropes = rope_by_config(config, at)
         for index, layer_config in enumerate(config.layers):
             params = model.params["layers"][index]
             x, staged[index] = append_layer(
@@ -89,7 +88,7 @@ def prefill(
     start, stop = pieces[-1]
     x = embed(config, model.params, ids[:, start:stop])
     at, ok = positions[:, start:stop], valid[:, start:stop]
-    ropes = rope_tables(config, at)
+    ropes = rope_by_config(config, at)
     held: list[LayerCache] = []
     for index, layer_config in enumerate(config.layers):
         params = model.params["layers"][index]
@@ -144,7 +143,7 @@ def forward(
         piece = slice(start, stop)
         x = embed(config, model.params, ids[:, piece])
         positions, ok = before + order[:, piece], valid[:, piece]
-        ropes = rope_tables(config, positions)
+        ropes = rope_by_config(config, positions)
         held = []
         for layer_config, params, layer in zip(config.layers, model.params["layers"], cache.layers, strict=True):
             x, new = append_layer(

@@ -127,7 +127,13 @@ def decode_step(
 
 def rope_by_config(config: ModelConfig, positions: Int[Array, "B T"]) -> dict[RopeConfig, Rope]:
     """RoPE tables of the positions, for each kind of layer."""
-    return {rope: models.rope_tables(rope, config.head_dim, positions) for rope in {x.rope for x in config.layers}}
+    kinds = tuple(dict.fromkeys(layer.rope for layer in config.layers))
+    return dict(zip(kinds, _rope_tables(kinds, config.head_dim, positions), strict=True))
+
+
+@partial(jax.jit, static_argnames=("kinds", "head_dim"))
+def _rope_tables(kinds: tuple[RopeConfig, ...], head_dim: int, positions: Int[Array, "B T"]) -> tuple[Rope, ...]:
+    return tuple(models.rope_tables(rope, head_dim, positions) for rope in kinds)
 
 
 def advance(cache: Cache, held: tuple[LayerCache, ...], count: Int[Array, " B"]) -> Cache:

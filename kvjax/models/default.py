@@ -3,11 +3,11 @@
 import hashlib
 import importlib.util
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvjax.models.fields import did_you_mean
+from kvjax.files import atomic_file
+from kvjax.suggest import did_you_mean
 
 _BLOCK = 1 << 20  # bytes copied at a time
 
@@ -55,7 +55,7 @@ def model_path(name: str) -> Path:
     """
     if name not in MODELS:
         raise ValueError(
-            f"There is no packaged model {name!r}.{did_you_mean(name, MODELS)} Packaged: {', '.join(MODELS)}. "
+            f"There is no packaged model {name!r}; {did_you_mean(name, MODELS)}. "
             "Other models load from a folder, a .gguf file or a hub id 'org/name'."
         )
     model = MODELS[name]
@@ -102,18 +102,12 @@ def _checksum(sums: Path, file: str) -> str:
 def _join(parts: list[Path], target: Path, sha256: str) -> None:
     """The parts one after the other as one file, whole and checked or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        digest = hashlib.sha256()
-        with os.fdopen(handle, "wb") as joined:
-            for part in parts:
-                with part.open("rb") as source:
-                    while block := source.read(_BLOCK):
-                        digest.update(block)
-                        joined.write(block)
+    digest = hashlib.sha256()
+    with atomic_file(target) as joined:
+        for part in parts:
+            with part.open("rb") as source:
+                while block := source.read(_BLOCK):
+                    digest.update(block)
+                    joined.write(block)
         if digest.hexdigest() != sha256:
             raise ValueError(f"{target.name}: the joined parts have SHA-256 {digest.hexdigest()}, expected {sha256}.")
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise

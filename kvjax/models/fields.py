@@ -1,10 +1,11 @@
 """Strict reading of a JSON object: fields are asked for by name and type, and what nobody asked for is an error."""
 
-import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+
+from kvjax.suggest import did_you_mean
 
 
 def read_json(path: Path) -> Any:
@@ -22,16 +23,6 @@ class Required:
 
 
 REQUIRED = Required()
-
-
-def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """The suggestion that ends an error message after a near miss; empty if nothing is near.
-
-    >>> did_you_mean("lama", ["llama", "qwen2"])
-    " Did you mean 'llama'?"
-    """
-    close = difflib.get_close_matches(given, list(allowed), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 class FieldReader:
@@ -90,8 +81,8 @@ class FieldReader:
         """Raise if any field was neither asked for nor is known to be without effect on the numbers."""
         unknown = sorted(set(self.fields) - self.asked - set(harmless))
         if unknown:
-            hint = did_you_mean(unknown[0], self.asked)
             raise ValueError(
-                f"{self.where}: unknown field{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}.{hint} "
+                f"{self.where}: unknown field{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}; "
+                f"{did_you_mean(unknown[0], self.asked)}. "
                 "A field may change what the model computes, so none is ignored; remove it if it has no effect."
             )

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kvjax.models.fields import FieldReader, did_you_mean
+from kvjax.models.fields import FieldReader
+from kvjax.suggest import did_you_mean
 
 _MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned")  # the embedding says how many rows there are
@@ -32,8 +33,7 @@ def hf_config_from_gguf(
     architecture = FieldReader(metadata, where).get("general.architecture", str)
     if architecture not in _MODEL_TYPES:
         raise ValueError(
-            f"{where}: architecture {architecture!r} is not supported.{did_you_mean(architecture, _MODEL_TYPES)} "
-            f"Supported: {', '.join(_MODEL_TYPES)}."
+            f"{where}: architecture {architecture!r} is not supported; {did_you_mean(architecture, _MODEL_TYPES)}"
         )
     if "token_embd.weight" not in shapes:
         raise ValueError(f"{where} lacks tensor token_embd.weight.")

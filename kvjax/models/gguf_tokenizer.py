@@ -10,8 +10,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from kvjax.models.fields import REQUIRED, FieldReader, did_you_mean
+from kvjax.models.fields import REQUIRED, FieldReader
 from kvjax.models.tokenizer import Tokenizer as KvjaxTokenizer
+from kvjax.suggest import did_you_mean
 
 _SPACE = "\u2581"
 # Control tokens that end a turn; files often name only the one that ends a document.
@@ -42,10 +43,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str) -> KvjaxTokeniz
     if family == "none":
         return None
     if family not in _FAMILIES:
-        raise ValueError(
-            f"{where}: tokenizer family {family!r} is not supported.{did_you_mean(family, _FAMILIES)} "
-            f"Supported: {', '.join(_FAMILIES)}."
-        )
+        raise ValueError(f"{where}: tokenizer family {family!r} is not supported; {did_you_mean(family, _FAMILIES)}")
     reader.only("add_eos_token", False)
     tokens: list[str] = reader.get("tokens", list)
     kinds = _one_each(reader, "token_type", tokens, [Kind.NORMAL] * len(tokens))
@@ -85,8 +83,8 @@ def _byte_level(reader: FieldReader, tokens: list[str], kinds: list[int]) -> tup
     pre = reader.get("pre", str)
     if pre not in _PRE_TOKENIZERS:
         raise ValueError(
-            f"{reader.where}: pre-tokenizer {pre!r} is not supported.{did_you_mean(pre, _PRE_TOKENIZERS)} "
-            f"Supported: {', '.join(_PRE_TOKENIZERS)}. A Hugging Face folder of the same model works with any."
+            f"{reader.where}: pre-tokenizer {pre!r} is not supported; "
+            f"{did_you_mean(pre, _PRE_TOKENIZERS)}. A Hugging Face folder of the same model works with any."
         )
     merges = [tuple(merge.split(" ")) for merge in reader.get("merges", list)]
     whole_words = pre in _LLAMA3

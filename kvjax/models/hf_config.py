@@ -12,7 +12,8 @@ from kvjax.models.config import (
     RopeConfig,
     RopeScaling,
 )
-from kvjax.models.fields import REQUIRED, FieldReader, did_you_mean
+from kvjax.models.fields import REQUIRED, FieldReader
+from kvjax.suggest import did_you_mean
 
 
 def config_from_hf(fields: Mapping[str, Any], where: str = "config.json") -> ModelConfig:
@@ -27,10 +28,7 @@ def config_from_hf(fields: Mapping[str, Any], where: str = "config.json") -> Mod
     reader = FieldReader(fields, where)
     model_type = reader.get("model_type", str)
     if model_type not in _READERS:
-        raise ValueError(
-            f"{where}: model_type {model_type!r} is not supported.{did_you_mean(model_type, _READERS)} "
-            f"Supported: {', '.join(sorted(_READERS))}."
-        )
+        raise ValueError(f"{where}: model_type {model_type!r} is not supported; {did_you_mean(model_type, _READERS)}")
     config = _READERS[model_type](reader)
     reader.finish(HARMLESS)
     return config
@@ -260,9 +258,6 @@ def _rope_from(fields: Mapping[str, Any], theta: float, max_context: int, where:
         scaling = FrequencyFactors(tuple(float(f) for f in reader.get("factors", (list, tuple), REQUIRED)))
     else:
         allowed = ("default", "linear", "llama3")
-        raise ValueError(
-            f"{reader.where}: rope_type {kind!r} is not supported.{did_you_mean(kind, allowed)} "
-            f"Supported: {', '.join(allowed)}."
-        )
+        raise ValueError(f"{reader.where}: rope_type {kind!r} is not supported; {did_you_mean(kind, allowed)}")
     reader.finish()
     return RopeConfig(theta, scaling)

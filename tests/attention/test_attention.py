@@ -105,7 +105,9 @@ def test_P03_stale_data_past_the_end_changes_no_bit(backend, codec):
 def test_P04_a_row_without_tokens_gives_zero_and_minus_infinity(backend):
     store = empty(rows=2, pool=2, width=1)
     v = np.arange(16, dtype=np.float32).reshape(2, 1, 4, 2)
-    store = add(store, np.ones((2, 1, 4, 2)), v, np.arange(4), valid=np.array([[True, True, False, False], [False] * 4]))
+    store = add(
+        store, np.ones((2, 1, 4, 2)), v, np.arange(4), valid=np.array([[True, True, False, False], [False] * 4])
+    )
     got = look(backend, store, np.ones((2, 1, 1, 2)))
     np.testing.assert_allclose(got.out[0, 0, 0], [1.0, 2.0], rtol=1e-6)
     np.testing.assert_array_equal(got.out[1, 0, 0], [0.0, 0.0])

@@ -85,7 +85,9 @@ def test_P18_values_are_never_read_from_the_keys():
 def test_build_gives_each_head_its_own_number_of_blocks():
     """Ragged heads: 5, 0, 9 and 1 tokens in blocks of 4 need 2 + 0 + 3 + 1 blocks, not 4 x 3."""
     counts = np.array([[5, 0], [9, 1]])
-    positions = np.where(np.arange(9)[None, None] < counts[..., None], np.arange(9)[None, None] * 2, -1).astype(np.int32)
+    positions = np.where(np.arange(9)[None, None] < counts[..., None], np.arange(9)[None, None] * 2, -1).astype(
+        np.int32
+    )
     k = jnp.asarray(np.random.default_rng(0).normal(size=(2, 2, 9, 3)), jnp.float32)
     store = blocks.build(Dense(), Entries(k, 2 * k, jnp.asarray(positions)), blocks=7, slots=4, table_width=3)
     assert int(jnp.sum(store.references > 0)) == 6
@@ -138,7 +140,9 @@ def test_any_chunking_gives_the_same_tokens(chunks, slots):
 
 def test_nbytes_counts_blocks_in_use_and_their_metadata():
     """64 tokens of 2 heads in blocks of 32, head_dim 64, FP8 by token: by hand."""
-    store = add(empty(FP8(scale="token"), kv_heads=2, head_dim=64, pool=9, slots=32, width=3), *counting(64, 64), np.arange(64))
+    store = add(
+        empty(FP8(scale="token"), kv_heads=2, head_dim=64, pool=9, slots=32, width=3), *counting(64, 64), np.arange(64)
+    )
     tokens = 64 * 2
     assert store.nbytes().payload == tokens * 128
     tables = 4 * (2 * 3 + 2 + 9 + 9)  # table, used, owner, references

@@ -134,7 +134,9 @@ def test_tokens_written_singly_decode_as_whole_blocks(case):
         at = jnp.array([slot])
         keys, values = write_tokens(codec, keys, values, k[:, slot], v[:, slot], jnp.zeros(1, jnp.int32), at)
     for x, back in zip((k, v), decode_blocks(keys, values), strict=True):
-        assert (np.abs(np.float64(back) - np.float64(x)) <= relative * np.abs(np.float64(x)) + 1e-2 * (relative > 0)).all()
+        assert (
+            np.abs(np.float64(back) - np.float64(x)) <= relative * np.abs(np.float64(x)) + 1e-2 * (relative > 0)
+        ).all()
 
 
 def test_write_beyond_the_pool_writes_nothing(case):

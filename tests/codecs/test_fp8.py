@@ -54,11 +54,14 @@ def test_q22_keys_and_values_have_their_own_scales():
 
 
 @pytest.mark.parametrize(
-    ("scale", "groups"), [("tensor", [8.0] * 8), ("head", [2.0, 2.0, 2.0, 2.0, 8.0, 8.0, 8.0, 8.0]), ("token", range(1, 9))]
+    ("scale", "groups"),
+    [("tensor", [8.0] * 8), ("head", [2.0, 2.0, 2.0, 2.0, 8.0, 8.0, 8.0, 8.0]), ("token", range(1, 9))],
 )
 def test_what_shares_a_scale(scale, groups):
     """Two heads of two blocks of two tokens; token i has magnitude i: by hand."""
-    magnitude = jnp.asarray([1.0, 2.0, 1.0, 2.0, 5.0, 6.0, 7.0, 8.0] if scale != "token" else [float(i) for i in range(1, 9)])
+    magnitude = jnp.asarray(
+        [1.0, 2.0, 1.0, 2.0, 5.0, 6.0, 7.0, 8.0] if scale != "token" else [float(i) for i in range(1, 9)]
+    )
     x = jnp.broadcast_to(magnitude.reshape(2, 2, 1, 2), (2, 2, 3, 2))
     payload = Float8("e4m3", scale).encode(x, jnp.ones((2, 2, 2), bool), KEYS)
     scales = jnp.broadcast_to(payload.scale, (2, 2, 1, 2)).reshape(-1)

@@ -6,7 +6,7 @@ import pytest
 
 from kvjax.compressor import compressor
 from kvjax.experiment.config import Experiment
-from kvjax.experiment.files import write_atomic
+from kvjax.files import write_atomic
 from kvjax.experiment.records import RunFault, RunFolder
 
 EXPERIMENT = Experiment(name="tiny", compressors=(compressor("dense"),))

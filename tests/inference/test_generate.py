@@ -66,7 +66,10 @@ def test_forked_questions_do_not_see_each_other(model):
         own = fork(cache, [0], max_new_tokens=12)
         alone, own = forward(model, own, questions[row, :n])
         np.testing.assert_allclose(logits[row, -1], alone[0, -1], atol=1e-5)
-        assert generate(model, own, alone[:, -1], max_new_tokens=6, stop_ids=()).tokens[0].tolist() == together.tokens[row].tolist()
+        assert (
+            generate(model, own, alone[:, -1], max_new_tokens=6, stop_ids=()).tokens[0].tolist()
+            == together.tokens[row].tolist()
+        )
     assert cache.next_position.tolist() == [10]
 
 
@@ -141,7 +144,9 @@ def test_sampling_repeats_with_its_key(model):
     assert (runs[0].tokens != runs[2].tokens).any()
 
 
-@pytest.mark.parametrize("bad", [{"temperature": -1.0}, {"temperature": 1.0, "top_k": 0}, {"temperature": 1.0, "top_p": 0.0}, {"top_k": 3}])
+@pytest.mark.parametrize(
+    "bad", [{"temperature": -1.0}, {"temperature": 1.0, "top_k": 0}, {"temperature": 1.0, "top_p": 0.0}, {"top_k": 3}]
+)
 def test_bad_sampling_is_a_clear_error(bad):
     with pytest.raises(ValueError, match="must be|no effect"):
         Sampling(**bad)

@@ -42,7 +42,9 @@ def test_chunked_prefill_equals_one_go(model, chunk, spec):
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
-@pytest.mark.parametrize("spec", ["dense | block(4)", "knorm | uniform(keep=0.5) | block(4)", "fp8 | sinks(1) | recent(2) | block(4)"])
+@pytest.mark.parametrize(
+    "spec", ["dense | block(4)", "knorm | uniform(keep=0.5) | block(4)", "fp8 | sinks(1) | recent(2) | block(4)"]
+)
 def test_R01_R02_a_padded_row_equals_the_row_alone(model, padding, spec):
     """Positions, scores, kept sets and logits do not see padding or its ids."""
     tokens, lengths, width = recorded("llama")[0][0], [16, 5, 9], 16
@@ -61,7 +63,9 @@ def test_R01_R02_a_padded_row_equals_the_row_alone(model, padding, spec):
         own_kept, own_length = own.kept()
         np.testing.assert_array_equal(length, own_length)
         np.testing.assert_array_equal(kept[..., : own_kept.shape[-1]], own_kept)
-        np.testing.assert_allclose(more[row], forward(model, own, follow[0])[0][0], atol=2e-3 if "fp8" in spec else 1e-5)
+        np.testing.assert_allclose(
+            more[row], forward(model, own, follow[0])[0][0], atol=2e-3 if "fp8" in spec else 1e-5
+        )
 
 
 def test_R02_a_budget_beyond_a_short_row_keeps_all_of_it(model):
@@ -74,7 +78,9 @@ def test_R02_a_budget_beyond_a_short_row_keeps_all_of_it(model):
 def test_R03_the_next_position_is_not_the_number_kept(model):
     """After evicting half, a token's logits equal dense attention over exactly the kept tokens at true positions."""
     tokens = recorded("llama")[0]
-    _, cache = prefill(model, tokens[:, :16], compressor("streaming_llm(sinks=1) | uniform(tokens=9)"), max_new_tokens=1)
+    _, cache = prefill(
+        model, tokens[:, :16], compressor("streaming_llm(sinks=1) | uniform(tokens=9)"), max_new_tokens=1
+    )
     assert cache.next_position.tolist() == [16, 16]
     assert cache.kept()[0][0, 0].tolist() == [0, *range(8, 16)]
     _, cache = decode(model, cache, tokens[:, 16])

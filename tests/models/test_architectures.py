@@ -53,7 +53,7 @@ def test_load_config_reads_a_file_and_a_folder(tmp_path):
 
 
 def test_load_config_of_nothing_suggests_a_name(tmp_path):
-    with pytest.raises(ValueError, match=r"'llama-3.1-8' is neither .* Did you mean 'llama-3.1-8b'"):
+    with pytest.raises(ValueError, match=r"'llama-3.1-8' is neither .*; did you mean 'llama-3.1-8b'"):
         load_config("llama-3.1-8")
     with pytest.raises(ValueError, match=r"config\.json"):
         load_config(tmp_path)

@@ -73,7 +73,7 @@ def test_package_without_its_file_gives_the_pip_command(packages):
 
 
 def test_unknown_name_is_suggested():
-    with pytest.raises(ValueError, match=r"no packaged model 'smollm2-135'\. Did you mean 'smollm2-135m'\?"):
+    with pytest.raises(ValueError, match=r"no packaged model 'smollm2-135'; did you mean 'smollm2-135m'\?"):
         model_path("smollm2-135")
 
 

@@ -266,7 +266,7 @@ def test_other_files_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"architecture": "lama"}, r"architecture 'lama' is not supported. Did you mean 'llama'\?"),
+        ({"architecture": "lama"}, r"architecture 'lama' is not supported; did you mean 'llama'\?"),
         ({"drop": ["token_embd.weight"]}, "lacks tensor token_embd.weight"),
         ({"pairs": {"block_count": None}}, "'block_count' is missing"),
         ({"pairs": {"attention.scale": 0.5}}, r"llama\.\*: unknown field 'attention.scale'"),

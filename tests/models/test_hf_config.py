@@ -59,7 +59,7 @@ def test_unknown_field_is_an_error_that_names_it(base):
 
 
 def test_unknown_architecture_suggests_the_near_one():
-    with pytest.raises(ValueError, match=r"'mixtral' is not supported. Did you mean 'mistral'"):
+    with pytest.raises(ValueError, match=r"'mixtral' is not supported; did you mean 'mistral'"):
         config_from_hf({**LLAMA, "model_type": "mixtral"})
 
 

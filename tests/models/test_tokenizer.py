@@ -195,7 +195,7 @@ def test_missing_byte_becomes_the_unknown_token():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model": "bert"}, r"m\.gguf: tokenizer family 'bert' is not supported. Supported: gpt2, llama"),
+        ({"model": "bert"}, r"m\.gguf: tokenizer family 'bert' is not supported; Allowed: gpt2, llama"),
         ({"scores": None}, "'scores' is missing"),
         ({"scores": [0.0]}, "'scores' has 1 entries for 270 tokens"),
         ({"token_type": [1]}, "'token_type' has 1 entries"),
@@ -211,7 +211,7 @@ def test_faulty_metadata_is_named(changes, message):
 
 
 def test_unknown_pre_tokenizer_and_foreign_merges_are_named():
-    with pytest.raises(ValueError, match=r"pre-tokenizer 'smolm' is not supported. Did you mean 'smollm'\?"):
+    with pytest.raises(ValueError, match=r"pre-tokenizer 'smolm' is not supported; did you mean 'smollm'\?"):
         byte_level("smolm")
     with pytest.raises(ValueError, match="vocabulary and merges do not fit together"):
         byte_level("smollm", merges=["zz a"])

@@ -5,8 +5,9 @@ from importlib import resources
 from pathlib import Path
 
 from kvjax.models.config import ModelConfig
-from kvjax.models.fields import did_you_mean, read_json
+from kvjax.models.fields import read_json
 from kvjax.models.hf_config import config_from_hf
+from kvjax.suggest import did_you_mean
 
 _FILES = {
     entry.name.removesuffix(".json"): entry
@@ -38,10 +39,9 @@ def load_config(name_or_path: str | Path) -> ModelConfig:
     if path.is_dir():
         path = path / "config.json"
     if not path.is_file():
-        names = architecture_names()
         raise ValueError(
-            f"{str(name_or_path)!r} is neither a shipped architecture nor a folder with a config.json nor such a file."
-            f"{did_you_mean(str(name_or_path), names)} Shipped: {', '.join(names)}."
+            f"{str(name_or_path)!r} is neither a shipped architecture nor a folder with a config.json nor such a file; "
+            f"{did_you_mean(str(name_or_path), architecture_names())}"
         )
     return config_from_hf(read_json(path), where=str(path))
 
