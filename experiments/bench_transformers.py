@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 
 import kvjax
 from kvjax.evaluate import default_tokens
-from kvjax.inference.generate import step_in_place
+from kvjax.inference.decoding import step_in_place
 from kvjax.models.default import model_path
 
 STEPS = 32  # decode steps a round

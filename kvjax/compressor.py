@@ -23,7 +23,7 @@ DEFAULT_BLOCK = 64
 
 @dataclass(frozen=True)
 class _Sinks:
-    """Setting of a spec string: the first `tokens` tokens are always kept, in full precision."""
+    """Setting of a spec string: the first `tokens` tokens are always kept, uncoded."""
 
     name: ClassVar[str] = "sinks"
     tokens: int
@@ -31,7 +31,7 @@ class _Sinks:
 
 @dataclass(frozen=True)
 class _Recent:
-    """Setting of a spec string: at least the last `tokens` tokens are always kept, in full precision."""
+    """Setting of a spec string: at least the last `tokens` tokens are always kept, uncoded."""
 
     name: ClassVar[str] = "recent"
     tokens: int
@@ -59,9 +59,9 @@ class Compressor:
         budget: how many tokens each layer and head keeps, sinks and recent tokens included.
         transform: change of basis before coding.
         codec: the format tokens are held in.
-        sinks: first tokens that are always kept, uncoded (float32).
-        recent: last tokens that are always kept, uncoded; as decoding goes on they are coded a block at a time, so
-            between `recent` and `recent` + `block` - 1 tokens are uncoded.
+        sinks: first tokens that are always kept, uncoded: in bfloat16, or in the codec's own plain float format.
+        recent: last tokens that are always kept, likewise uncoded; as decoding goes on they are coded a block at a
+            time, so between `recent` and `recent` + `block` - 1 tokens are uncoded.
         block: slots in a block of the pool.
     """
 

@@ -6,6 +6,7 @@ A stage is a frozen dataclass; its name is its class variable `name`, its argume
 
 import ast
 import dataclasses
+import keyword
 import types
 import typing
 from collections.abc import Mapping
@@ -65,14 +66,14 @@ def _stage(node: ast.expr, stages: Mapping[str, type], spec: str) -> Any:
             f"{name} takes at most {len(fields)} arguments ({', '.join(fields) or 'none'}), got {len(positional)}"
         )
     arguments: dict[str, ast.expr] = dict(zip(fields, positional, strict=False))
-    for keyword in keywords:
-        if keyword.arg is None:
+    for given in keywords:
+        if given.arg is None:
             raise ValueError(f"'**' is not allowed in compressor spec {spec!r}")
-        if keyword.arg not in fields:
-            raise ValueError(f"unknown argument {keyword.arg!r} of {name}; {did_you_mean(keyword.arg, fields)}")
-        if keyword.arg in arguments:
-            raise ValueError(f"argument {keyword.arg!r} of {name} is given twice")
-        arguments[keyword.arg] = keyword.value
+        if given.arg not in fields:
+            raise ValueError(f"unknown argument {given.arg!r} of {name}; {did_you_mean(given.arg, fields)}")
+        if given.arg in arguments:
+            raise ValueError(f"argument {given.arg!r} of {name} is given twice")
+        arguments[given.arg] = given.value
     hints = typing.get_type_hints(cls)
     values = {key: _value(value, hints[key], f"{name}({key}=...)", stages, spec) for key, value in arguments.items()}
     missing = [
@@ -107,10 +108,10 @@ def _value(node: ast.expr, hint: Any, where: str, stages: Mapping[str, type], sp
     else:
         try:
             value = ast.literal_eval(node)
-        except ValueError:
+            if type(value) is int and _fits(1.0, hint) and not _fits(1, hint):
+                value = float(value)
+        except (ValueError, TypeError, OverflowError):
             raise ValueError(f"cannot read the value {ast.unparse(node)!r} of {where} in {spec!r}") from None
-    if isinstance(value, int) and not isinstance(value, bool) and _fits(1.0, hint) and not _fits(1, hint):
-        value = float(value)
     if not _fits(value, hint):
         raise ValueError(f"{where} in compressor spec {spec!r} is {value!r}; allowed: {_describe(hint)}")
     return value
@@ -152,6 +153,6 @@ def _describe(hint: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, str) and value.isidentifier():
+    if isinstance(value, str) and value.isascii() and value.isidentifier() and not keyword.iskeyword(value):
         return value
     return repr(value)

@@ -35,17 +35,23 @@ def pytree(cls: C) -> C:
     static = tuple(field.name for field in fields if field.metadata.get("static"))
     dynamic = tuple(field.name for field in fields if not field.metadata.get("static"))
 
-    def flatten(x: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
-        leaves = [(jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in dynamic]
-        return leaves, tuple(getattr(x, name) for name in static)
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in dynamic)
+
+    def flatten(x: Any) -> tuple[list[Any], tuple[Any, ...]]:  # runs at every call of a jitted function: kept lean
+        held = x.__dict__
+        return [held[name] for name in dynamic], tuple([held[name] for name in static])
+
+    def flatten_with_keys(x: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        leaves, values = flatten(x)
+        return list(zip(keys, leaves, strict=True)), values
 
     def unflatten(values: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
-        x = object.__new__(cls)
-        for name, value in (*zip(dynamic, leaves, strict=True), *zip(static, values, strict=True)):
-            object.__setattr__(x, name, value)
+        x: Any = object.__new__(cls)
+        x.__dict__.update(zip(dynamic, leaves, strict=True))
+        x.__dict__.update(zip(static, values, strict=True))
         return x
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
 
 

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+
 from kvjax.cache import blocks
 from kvjax.cache.blocks import BlockStore
 from kvjax.codecs import Codec, Dense

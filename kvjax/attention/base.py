@@ -39,5 +39,5 @@ def merge(parts: Sequence[AttentionOutput]) -> AttentionOutput:
     largest = reduce(jnp.maximum, [part.lse for part in parts])
     base = jnp.where(largest > -jnp.inf, largest, 0.0)
     weights = [jnp.exp(part.lse - base) for part in parts]
-    weighted = sum(weight[..., None] * part.out for weight, part in zip(weights, parts, strict=True))
-    return AttentionOutput(*finish(largest, sum(weights), weighted))
+    weighted = [weight[..., None] * part.out for weight, part in zip(weights, parts, strict=True)]
+    return AttentionOutput(*finish(largest, reduce(jnp.add, weights), reduce(jnp.add, weighted)))

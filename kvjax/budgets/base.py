@@ -1,5 +1,6 @@
 """How much may be kept: the one place that turns a fraction, a number of tokens or of bytes into a count."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol, runtime_checkable
@@ -81,5 +82,5 @@ def check_amount(name: str, keep: float | None, tokens: int | None, bytes_per_to
         raise ValueError(f"{name}(keep={keep}): keep is the fraction kept and must be in (0, 1]")
     if tokens is not None and tokens < 1:
         raise ValueError(f"{name}(tokens={tokens}): tokens must be 1 or more")
-    if bytes_per_token is not None and not bytes_per_token > 0:
-        raise ValueError(f"{name}(bytes_per_token={bytes_per_token}): bytes_per_token must be positive")
+    if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
+        raise ValueError(f"{name}(bytes_per_token={bytes_per_token}): bytes_per_token must be positive and finite")

@@ -217,7 +217,8 @@ def append(
 def _free_blocks(store: BlockStore, count: int) -> Int[Array, " count"]:
     """The first `count` free blocks; P where there are no more."""
     free = jnp.cumsum(store.references == 0, dtype=jnp.int32)
-    return jnp.searchsorted(free, jnp.arange(1, count + 1, dtype=jnp.int32)).astype(jnp.int32)
+    wanted = jnp.arange(1, count + 1, dtype=jnp.int32)
+    return jnp.searchsorted(free, wanted, method="compare_all").astype(jnp.int32)  # the default is a slow loop
 
 
 def _take(store: BlockStore, wanted: Bool[Array, "*n"]) -> tuple[Int[Array, "*n"], Bool[Array, ""]]:

@@ -8,8 +8,8 @@ from jaxtyping import PRNGKeyArray
 
 from kvjax.cache import fork
 from kvjax.compressor import Compressor
-from kvjax.inference.generate import generate
-from kvjax.inference.prefill import forward, prefill
+from kvjax.inference.decoding import generate
+from kvjax.inference.prefilling import forward, prefill
 from kvjax.inference.sampling import GREEDY, Sampling
 from kvjax.models import Model
 

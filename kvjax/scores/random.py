@@ -17,12 +17,16 @@ class Random:
     A token's draw depends on the seed, the layer, the head and its position, not on the batch it sits in.
 
     Args:
-        seed: of the draws.
+        seed: of the draws, 0..2**32-1.
     """
 
     name: ClassVar[str] = "random"
     queries: ClassVar[int] = 0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:  # JAX keeps the low 32 bits: other seeds would repeat these draws
+            raise ValueError(f"random(seed={self.seed}): seed must be in 0..{2**32 - 1}")
 
     def __call__(self, obs: Observation) -> Float[Array, "H T"]:
         """Uniform draws in [0, 1)."""

@@ -29,7 +29,7 @@ class StreamingLLM:
             raise ValueError(f"streaming_llm(sinks={self.sinks}): sinks must be 0 or more")
 
     def __call__(self, obs: Observation) -> Float[Array, "H T"]:
-        """Recency in (0, 1), +inf for the sinks."""
+        """A token's number in its sequence, +inf for the sinks."""
         order = jnp.cumsum(obs.valid) - 1  # a token's number within its own sequence
         recency = order.astype(jnp.float32)
         scores = jnp.where(order < self.sinks, jnp.inf, recency)

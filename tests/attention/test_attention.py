@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from kvjax import attention
 from kvjax.cache import blocks, sharing
 from kvjax.codecs import BF16, FP8, Dense
 from kvjax.types import AttentionOutput, Entries
-
 from tests.stores import add, counting, empty, ref_attention
 
 FAR = 10_000

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kvjax.attention import causal
 
+from kvjax.attention import causal
 from tests.stores import ref_attention
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvjax.cache import blocks
 from kvjax.codecs import BF16, FP8, Dense
 from kvjax.types import Entries
-
 from tests.stores import add, counting, empty, held
 
 

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from kvjax.cache import blocks, sharing
 from kvjax.codecs import FP8, Dense
-
 from tests.stores import add, counting, empty, held
 
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+
 from kvjax.codecs import FP8, Float8, decode
 
 KEYS = -1

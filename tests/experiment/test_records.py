@@ -6,8 +6,8 @@ import pytest
 
 from kvjax.compressor import compressor
 from kvjax.experiment.config import Experiment
-from kvjax.files import write_atomic
 from kvjax.experiment.records import RunFault, RunFolder
+from kvjax.files import write_atomic
 
 EXPERIMENT = Experiment(name="tiny", compressors=(compressor("dense"),))
 OTHER = Experiment(name="tiny", compressors=(compressor("fp8"),))

@@ -148,7 +148,7 @@ def test_sampling_repeats_with_its_key(model):
     "bad", [{"temperature": -1.0}, {"temperature": 1.0, "top_k": 0}, {"temperature": 1.0, "top_p": 0.0}, {"top_k": 3}]
 )
 def test_bad_sampling_is_a_clear_error(bad):
-    with pytest.raises(ValueError, match="must be|no effect"):
+    with pytest.raises(ValueError, match=r"must be|no effect"):
         Sampling(**bad)
 
 

@@ -124,7 +124,7 @@ def test_logits_of_many_steps_equal_the_reference(model):
 
 def test_decoding_and_new_budgets_recompile_nothing(model):
     from kvjax.inference import step
-    from kvjax.inference.generate import step as decode_step
+    from kvjax.inference.decoding import step as decode_step
 
     tokens = recorded("llama")[0][:, :20]
     _, cache = prefill(model, tokens, compressor("knorm | uniform(tokens=10)"), max_new_tokens=8)

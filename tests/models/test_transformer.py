@@ -125,7 +125,9 @@ def test_layer_hands_attention_what_it_documents(golden):
 
     x = jnp.ones((2, 5, config.hidden_size))
     positions = jnp.broadcast_to(jnp.arange(5)[None], (2, 5))
-    out, aux = layer(config, golden.params["layers"][0], x, rope_tables(config.layers[0].rope, config.head_dim, positions), attend)
+    out, aux = layer(
+        config, golden.params["layers"][0], x, rope_tables(config.layers[0].rope, config.head_dim, positions), attend
+    )
     head_dim = config.head_dim
     assert seen["q"].shape == (2, config.num_heads, 5, head_dim)
     assert seen["k"].shape == seen["v"].shape == (2, config.num_kv_heads, 5, head_dim)

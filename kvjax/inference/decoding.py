@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from kvjax.cache import Cache
-from kvjax.inference.prefill import check_room
+from kvjax.inference.prefilling import check_room
 from kvjax.inference.rows import Ids
 from kvjax.inference.sampling import GREEDY, Sampling, sample
 from kvjax.inference.step import decode_step
