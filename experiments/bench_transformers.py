@@ -3,7 +3,8 @@
     python experiments/bench_transformers.py [--contexts 1000 4000] [--rounds 5] [--out FILE.json]
 
 Both sides run SmolLM2-135M in float32 on all cores, batch 1. Rounds alternate between the two, so that whatever else
-the machine does hits both; medians are over rounds. transformers uses its SDPA attention and its own DynamicCache.
+the machine does hits both; the first round warms up, medians are over the others. transformers uses its SDPA attention
+and its own DynamicCache.
 """
 
 import argparse
@@ -13,18 +14,16 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
 import kvjax
 from kvjax.evaluate import default_tokens
-from kvjax.inference.decoding import step_in_place
+from kvjax.inference.decoding import draw_and_decode
 from kvjax.models.default import model_path
 
-STEPS = 32  # decode steps a round
-WARMUP = 4
+STEPS = 64  # tokens a round
 
 
 def main() -> None:
@@ -50,15 +49,15 @@ def main() -> None:
                 start = time.perf_counter()
                 runner.prefill()
                 prefills[side].append(time.perf_counter() - start)
-                decodes[side].append(statistics.median(runner.decode()))
-            compiled = compiled or step_in_place._cache_size()
+                decodes[side].append(runner.decode())
+            compiled = compiled or draw_and_decode._cache_size()
         rows.append(
             {
                 "context": context,
                 "spec": args.spec,
                 "prefill_s": [statistics.median(p[1:]) for p in prefills],
                 "decode_ms": [1e3 * statistics.median(d[1:]) for d in decodes],
-                "recompiles": step_in_place._cache_size() - compiled,
+                "recompiles": draw_and_decode._cache_size() - compiled,
             }
         )
         row = rows[-1]
@@ -75,30 +74,24 @@ def main() -> None:
 
 
 class Ours:
-    """kvjax through the blocked cache, in the loop that `generate` runs."""
+    """kvjax through the blocked cache: `generate`, its copy of the cache included."""
 
     def __init__(self, model: kvjax.models.Model, ids: np.ndarray, spec: str) -> None:
         self.model, self.ids, self.compressor = model, ids, kvjax.compressor(spec)
 
     def prefill(self) -> None:
-        room = STEPS + WARMUP
-        logits, self.cache = kvjax.prefill(self.model, self.ids, self.compressor, max_new_tokens=room)
-        self.token = jnp.argmax(logits, -1).astype(jnp.int32)
-        jax.block_until_ready((self.token, self.cache))
+        prefilled = kvjax.prefill(self.model, self.ids, self.compressor, max_new_tokens=STEPS)
+        self.logits, self.cache = jax.block_until_ready(prefilled)
 
-    def decode(self) -> list[float]:
-        times, active = [], jnp.ones(1, bool)
-        for _ in range(STEPS + WARMUP):
-            start = time.perf_counter()
-            logits, self.cache = step_in_place(self.model.config, self.model.params, self.cache, self.token, active)
-            self.token = jnp.argmax(logits, -1).astype(jnp.int32).block_until_ready()
-            times.append(time.perf_counter() - start)
-        self.cache.check()
-        return times[WARMUP:]
+    def decode(self) -> float:
+        start = time.perf_counter()
+        done = kvjax.generate(self.model, self.cache, self.logits, max_new_tokens=STEPS, stop_ids=())
+        done.logits.block_until_ready()
+        return (time.perf_counter() - start) / STEPS
 
 
 class Theirs:
-    """transformers with its default cache."""
+    """transformers with its default cache, a plain greedy loop (less work a step than its own `generate`)."""
 
     def __init__(self, model: torch.nn.Module, ids: np.ndarray) -> None:
         self.model, self.ids = model, torch.tensor(ids[None].astype(np.int64))
@@ -109,14 +102,13 @@ class Theirs:
         self.cache, self.token = out.past_key_values, out.logits[:, -1:].argmax(-1)
 
     @torch.no_grad()
-    def decode(self) -> list[float]:
-        times = []
-        for _ in range(STEPS + WARMUP):
-            start = time.perf_counter()
+    def decode(self) -> float:
+        start = time.perf_counter()
+        for _ in range(STEPS):
             out = self.model(self.token, past_key_values=self.cache, use_cache=True)
             self.token = out.logits[:, -1:].argmax(-1)
-            times.append(time.perf_counter() - start)
-        return times[WARMUP:]
+            self.token.item()  # as its greedy loop does, to look for a stop token
+        return (time.perf_counter() - start) / STEPS
 
 
 if __name__ == "__main__":

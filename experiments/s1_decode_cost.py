@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
@@ -22,9 +21,8 @@ import matplotlib.pyplot as plt
 
 import kvjax
 from kvjax.evaluate import default_tokens
-from kvjax.inference.decoding import step_in_place
 
-STEPS = 24
+STEPS = 32
 
 
 def main() -> None:
@@ -60,13 +58,10 @@ def measure(model: kvjax.models.Model, ids: np.ndarray, repeats: int) -> tuple[f
         logits, cache = kvjax.prefill(model, ids, kvjax.compressor("dense"), max_new_tokens=STEPS)
         logits.block_until_ready()
         uncached.append(time.perf_counter() - start)
-        token, active = jnp.argmax(logits, -1).astype(jnp.int32), jnp.ones(1, bool)
-        for _ in range(STEPS):
-            start = time.perf_counter()
-            logits, cache = step_in_place(model.config, model.params, cache, token, active)
-            token = jnp.argmax(logits, -1).astype(jnp.int32).block_until_ready()
-            cached.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(cached[STEPS:]), 1e3 * statistics.median(uncached[1:])
+        start = time.perf_counter()
+        kvjax.generate(model, cache, logits, max_new_tokens=STEPS, stop_ids=()).logits.block_until_ready()
+        cached.append((time.perf_counter() - start) / STEPS)
+    return 1e3 * statistics.median(cached[1:]), 1e3 * statistics.median(uncached[1:])
 
 
 def fit(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -1,7 +1,11 @@
 """Attention: among new tokens (causal), over the blocked cache (several backends, one test suite), merged exactly."""
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kvjax.attention import flat, reference
@@ -55,7 +59,14 @@ def over_blocks(
 
 def backend_for(store: BlockStore) -> str:
     """Name of the backend that `over_blocks` takes for a store: for the run record."""
-    return "reference" if store.shared else "flat"
+    rows, kv_heads, _ = store.table.shape
+    q = jax.ShapeDtypeStruct((rows, kv_heads, 1, store.head_dim), jnp.float32)
+    positions, before = jax.ShapeDtypeStruct((rows, 1), jnp.int32), jax.ShapeDtypeStruct((rows,), jnp.int32)
+    for name, attend in BACKENDS.items():
+        with contextlib.suppress(NotImplementedError):
+            jax.eval_shape(partial(attend, scale=1.0, window=None), q, store, positions, before)
+            return name
+    raise NotImplementedError("no attention backend can do this case")
 
 
 __all__ = ["BACKENDS", "backend_for", "causal", "merge", "over_blocks"]

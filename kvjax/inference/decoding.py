@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kvjax.cache import Cache
 from kvjax.inference.prefilling import check_room
 from kvjax.inference.rows import Ids
 from kvjax.inference.sampling import GREEDY, Sampling, sample
 from kvjax.inference.step import decode_step
-from kvjax.models import Model
+from kvjax.models import Model, ModelConfig, Params
 
 step = jax.jit(decode_step, static_argnames="config")
-step_in_place = jax.jit(decode_step, static_argnames="config", donate_argnames="cache")
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,51 @@ def generate(
     if stop_ids is None:
         stop_ids = model.tokenizer.eos_ids if model.tokenizer is not None else ()
     key = jax.random.key(0) if key is None else key
-    stops = np.asarray(sorted(stop_ids), np.int32)
+    stops = jnp.asarray(sorted(stop_ids), jnp.int32)
     cache = jax.tree.map(jnp.copy, cache)
 
-    active = np.ones(logits.shape[0], bool)
-    produced: list[np.ndarray] = []
-    for step in range(max_new_tokens):
-        token = sample(logits, sampling, jax.random.fold_in(key, step))
-        drawn = np.asarray(token)
-        active = active & ~np.isin(drawn, stops)
-        if not active.any():
+    active = jnp.ones(logits.shape[0], bool)
+    produced: list[Array] = []
+    for number in range(max_new_tokens - 1):
+        tokens, active, logits, cache = draw_and_decode(
+            model.config, sampling, model.params, cache, logits, active, stops, jax.random.fold_in(key, number)
+        )
+        produced.append(tokens)
+        # Read one step late, while the next step is under way; a step in which no row is active changes nothing.
+        if number and not (np.asarray(produced[-2]) >= 0).any():
             break
-        produced.append(np.where(active, drawn, -1).astype(np.int32))
-        if step + 1 < max_new_tokens:
-            new, cache = step_in_place(model.config, model.params, cache, token, jnp.asarray(active))
-            logits = jnp.where(jnp.asarray(active)[:, None], new, logits)
-    tokens = np.stack(produced, axis=1) if produced else np.zeros((logits.shape[0], 0), np.int32)
-    return Generation(tokens, (tokens >= 0).sum(axis=1).astype(np.int32), cache.check(), logits)
+    else:
+        produced.append(_draw(sampling, logits, active, stops, jax.random.fold_in(key, max_new_tokens - 1))[0])
+    drawn = np.stack([np.asarray(tokens) for tokens in produced], axis=1)
+    drawn = drawn[:, : int((drawn >= 0).any(axis=0).sum())]
+    return Generation(drawn, (drawn >= 0).sum(axis=1).astype(np.int32), cache.check(), logits)
+
+
+def _draw(
+    sampling: Sampling,
+    logits: Float[Array, "B V"],
+    active: Bool[Array, " B"],
+    stops: Int[Array, " n"],
+    key: PRNGKeyArray,
+) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
+    """The next token of every row, -1 where a row has stopped or stops now, and which rows go on."""
+    tokens = sample(logits, sampling, key)
+    active = active & ~jnp.isin(tokens, stops)
+    return jnp.where(active, tokens, -1), active
+
+
+@partial(jax.jit, static_argnames=("config", "sampling"), donate_argnames="cache")
+def draw_and_decode(
+    config: ModelConfig,
+    sampling: Sampling,
+    params: Params,
+    cache: Cache,
+    logits: Float[Array, "B V"],
+    active: Bool[Array, " B"],
+    stops: Int[Array, " n"],
+    key: PRNGKeyArray,
+) -> tuple[Int[Array, " B"], Bool[Array, " B"], Float[Array, "B V"], Cache]:
+    """Draw the next tokens and run them through the model, the cache written in place."""
+    tokens, active = _draw(sampling, logits, active, stops, key)
+    new, cache = decode_step(config, params, cache, jnp.maximum(tokens, 0), active)
+    return tokens, active, jnp.where(active[:, None], new, logits), cache

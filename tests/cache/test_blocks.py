@@ -158,3 +158,16 @@ def test_state_keeps_its_shapes_through_append_and_cond():
     assert jax.tree.structure(out) == jax.tree.structure(store)
     for a, b in zip(jax.tree.leaves(out), jax.tree.leaves(store), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+def test_stores_stack_under_vmap():
+    """A stack of independent pools, mapped over, does what each does alone."""
+    store = empty()
+    stack = jax.tree.map(lambda x: jnp.stack([x, x]), store)
+    k, v = (jnp.stack([jnp.asarray(x)[None, None], 2 * jnp.asarray(x)[None, None]]) for x in counting(3))
+    positions, valid = jnp.arange(3)[None], jnp.ones((1, 3), bool)
+    mapped = jax.vmap(blocks.append, in_axes=(0, 0, 0, None, None))(stack, k, v, positions, valid)
+    for row in (0, 1):
+        alone = blocks.append(store, k[row], v[row], positions, valid)
+        for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(mapped), strict=True):
+            np.testing.assert_array_equal(a, b[row])

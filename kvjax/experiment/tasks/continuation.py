@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kvjax.attention import backend_for
 from kvjax.compressor import Compressor
 from kvjax.evaluate import agreement, continuation_logits, kl, nll
 from kvjax.experiment.config import Experiment
@@ -56,6 +57,7 @@ class Continuation:
             "kl": _floats(kl(theirs, ours)),
             "agreement": agreement(theirs, ours).astype(int).tolist(),
             "nbytes": [held.payload, held.metadata],
+            "attention": sorted({backend_for(store) for layer in cache.layers for store in layer.stores}),
             "dense_nbytes": dense_bytes(context, config.num_layers, config.num_kv_heads, config.head_dim),
         }
 
