@@ -11,12 +11,12 @@ from jaxtyping import Array, Float
 from kvjax import models
 from kvjax.budgets import LayerPlace
 from kvjax.cache import Cache, LayerCache
-from kvjax.cache import blocks as block_pool
+from kvjax.cache.blocks import BlockStore, init
 from kvjax.cache.compress import LayerPlan, bytes_per_token, holds_exact, plan_layer
 from kvjax.codecs import Dense
-from kvjax.compressor import Compressor
+from kvjax.compressor import DEFAULT_BLOCK, Compressor
 from kvjax.inference.rows import Ids, Padding, align
-from kvjax.inference.step import advance, append_layer, compress_layer_step, rope_by_config
+from kvjax.inference.step import NewTokens, advance, append_layers, compress_layer_step, new_tokens
 from kvjax.models import Model, ModelConfig
 
 embed = jax.jit(models.embed, static_argnames="config")
@@ -68,52 +68,37 @@ def prefill(
     pieces = _pieces(width, chunk, compressor)
     plans, totals = _plan(config, compressor, rows.lengths.tolist(), max_new_tokens)
 
-    padded = not rows.valid.all()
-    valid = jnp.asarray(rows.valid)
-    positions = jnp.asarray(np.maximum(rows.order, 0))
-    ids = jnp.asarray(rows.tokens)
+    ids, valid = jnp.asarray(rows.tokens), jnp.asarray(rows.valid)
+    positions, padded = jnp.asarray(np.maximum(rows.order, 0)), not rows.valid.all()
+
+    def piece(start: int, stop: int) -> tuple[Float[Array, "B T E"], NewTokens]:
+        at = slice(start, stop)
+        new = new_tokens(config, positions[:, at], valid[:, at], padded)
+        return embed(config, model.params, ids[:, at]), new
+
     staged: list[LayerCache | None] = [None] * config.num_layers
     if len(pieces) > 1:
-        staged = list(_staging(config, len(rows.lengths), pieces[-1][0]))
-    for start, stop in pieces[:-1]:
-        x = embed(config, model.params, ids[:, start:stop])
-        at, ok = positions[:, start:stop], valid[:, start:stop]
-        ropes = rope_by_config(config, at)
-        for index, layer_config in enumerate(config.layers):
-            params = model.params["layers"][index]
-            x, staged[index] = append_layer(
-                config, layer_config, params, staged[index], x, ropes[layer_config.rope], at, ok, padded
-            )
+        earlier = _staging(config, len(rows.lengths), pieces[-1][0])
+        for start, stop in pieces[:-1]:
+            x, new = piece(start, stop)
+            _, earlier = append_layers(config, model.params, earlier, x, new)
+        staged = list(earlier)
+        del earlier
 
-    start, stop = pieces[-1]
-    x = embed(config, model.params, ids[:, start:stop])
-    at, ok = positions[:, start:stop], valid[:, start:stop]
-    ropes = rope_by_config(config, at)
+    x, new = piece(*pieces[-1])
     held: list[LayerCache] = []
-    for index, layer_config in enumerate(config.layers):
-        params = model.params["layers"][index]
+    for index, (layer_config, params) in enumerate(zip(config.layers, model.params["layers"], strict=True)):
         before, staged[index] = staged[index], None  # its memory goes as soon as its compressed form stands
-        x, layer = compress_layer_step(
-            config,
-            layer_config,
-            compressor,
-            plans[index],
-            params,
-            before,
-            x,
-            ropes[layer_config.rope],
-            at,
-            ok,
-            padded,
-            totals[index],
-            jnp.int32(index),
+        layer = jnp.int32(index)
+        x, cache = compress_layer_step(
+            config, layer_config, compressor, plans[index], params, before, x, new, totals[index], layer
         )
-        held.append(layer)
+        held.append(cache)
     length = jnp.asarray(rows.lengths)
-    dropped = [layer.window is not None and rows.lengths.max() >= layer.window for layer in config.layers]
+    dropped = [at.window is not None and rows.lengths.max() >= at.window for at in config.layers]
     final = compressor.score is not None or holds_exact(compressor) or any(dropped)
-    cache = Cache(tuple(held), length, length if final else jnp.zeros_like(length))
-    return unembed(config, model.params, x[:, -1:])[:, 0], cache
+    committed = length if final else jnp.zeros_like(length)
+    return unembed(config, model.params, x[:, -1:])[:, 0], Cache(tuple(held), length, committed)
 
 
 def forward(
@@ -140,17 +125,10 @@ def forward(
     padded = not rows.valid.all()
     logits, before = [], cache.next_position[:, None]
     for start, stop in _steps(cache, rows.tokens.shape[1]):
-        piece = slice(start, stop)
-        x = embed(config, model.params, ids[:, piece])
-        positions, ok = before + order[:, piece], valid[:, piece]
-        ropes = rope_by_config(config, positions)
-        held = []
-        for layer_config, params, layer in zip(config.layers, model.params["layers"], cache.layers, strict=True):
-            x, new = append_layer(
-                config, layer_config, params, layer, x, ropes[layer_config.rope], positions, ok, padded
-            )
-            held.append(new)
-        cache = advance(cache, tuple(held), jnp.sum(ok, axis=1, dtype=jnp.int32))
+        at = slice(start, stop)
+        new = new_tokens(config, before + order[:, at], valid[:, at], padded)
+        x, held = append_layers(config, model.params, cache.layers, embed(config, model.params, ids[:, at]), new)
+        cache = advance(cache, held, jnp.sum(new.valid, axis=1, dtype=jnp.int32))
         logits.append(unembed(config, model.params, x))
     return jnp.concatenate(logits, axis=1), cache.check()
 
@@ -199,22 +177,19 @@ def _plan(
     return plans, totals
 
 
-def _staging(config: ModelConfig, rows: int, tokens: int) -> list[LayerCache]:
+def _staging(config: ModelConfig, rows: int, tokens: int) -> tuple[LayerCache, ...]:
     """Empty uncompressed caches that hold all pieces but the last."""
-    slots = 64
-    per_head = -(-tokens // slots)
-    return [
-        LayerCache(
-            block_pool.init(
-                Dense(),
-                rows=rows,
-                kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
-                blocks=rows * config.num_kv_heads * per_head,
-                slots=slots,
-                table_width=per_head,
-            ),
-            None,
+    per_head = -(-tokens // DEFAULT_BLOCK)
+
+    def empty() -> BlockStore:
+        return init(
+            Dense(),
+            rows=rows,
+            kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            blocks=rows * config.num_kv_heads * per_head,
+            slots=DEFAULT_BLOCK,
+            table_width=per_head,
         )
-        for _ in config.layers
-    ]
+
+    return tuple(LayerCache(empty(), None) for _ in config.layers)
