@@ -30,7 +30,7 @@ def attend(
 ) -> AttentionOutput:
     """Attention of queries at `positions` over their row's tokens at positions below `before`.
 
-    Slots that hold no token weigh zero; they hold finite values, which `blocks` sees to when it hands out a block.
+    Slots that hold no token weigh zero, and their values are finite: `BlockStore` keeps free blocks clear.
 
     Raises:
         NotImplementedError: if blocks may be shared between rows (after a fork): a block has one owner here.

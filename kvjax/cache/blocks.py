@@ -21,7 +21,11 @@ MAX_ELEMENTS = 2**31 - 1  # of one array: what int32 offsets can reach
 @pytree
 @dataclass(frozen=True)
 class BlockStore:
-    """One layer's pool and tables. A slot holds a token iff its position is not -1."""
+    """One layer's pool and tables. A slot holds a token iff its position is not -1.
+
+    A free block holds no token, and its values are zero: what a block's last owner left, even NaN, is gone before the
+    next one writes its first token.
+    """
 
     keys: Payload  # [P, D, S]
     values: Payload  # [P, S, D]
@@ -245,23 +249,32 @@ def _allocate(store: BlockStore, more: Int[Array, "B H"], most: int) -> tuple[Bl
     before = jnp.take_along_axis(store.table, jnp.maximum(have - 1, 0)[..., None], axis=-1, mode="clip")
     before = jnp.broadcast_to(jnp.where(have[..., None] > 0, before, store.blocks), ids.shape)
 
-    def clean(payload: Payload, token_axis: int) -> Payload:
-        """Zeros in place of what a block's last owner left; a scale that tokens share comes from the block before."""
-        codes = payload.codes.at[ids].set(jnp.zeros((), payload.codes.dtype), mode="drop")
+    def inherit(payload: Payload, token_axis: int) -> Payload:
+        """A scale that a block's tokens share goes over from the head's block before; one where there is none."""
         if payload.scale is None or payload.scale.shape[token_axis] > 1:
-            return Payload(codes, payload.scale)
+            return payload
         scale = payload.scale.at[before].get(mode="fill", fill_value=1.0)
-        return Payload(codes, payload.scale.at[ids].set(scale, mode="drop"))
+        return dataclasses.replace(payload, scale=payload.scale.at[ids].set(scale, mode="drop"))
 
     return dataclasses.replace(
         store,
-        keys=clean(store.keys, -1),
-        values=clean(store.values, -2),
+        keys=inherit(store.keys, -1),
+        values=inherit(store.values, -2),
         table=store.table.at[row, head, jnp.where(wanted, column, width)].set(ids, mode="drop"),
         references=store.references.at[ids].set(1, mode="drop"),
         owner=store.owner.at[ids].set(owner, mode="drop"),
-        positions=store.positions.at[ids].set(-1, mode="drop"),
     ), fits
+
+
+def clear_free_blocks(store: BlockStore) -> BlockStore:
+    """Make free blocks hold no token and zero values; due whenever reference counts may have fallen to zero."""
+    free = store.references == 0
+    codes = jnp.where(free[:, None, None], jnp.zeros((), store.values.codes.dtype), store.values.codes)
+    return dataclasses.replace(
+        store,
+        values=dataclasses.replace(store.values, codes=codes),
+        positions=jnp.where(free[:, None], -1, store.positions),
+    )
 
 
 def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> BlockStore:
@@ -283,7 +296,7 @@ def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> BlockStore:
     own = jnp.arange(store.slots)[None, None] < (store.used % store.slots)[..., None]  # what was cropped stays behind
     kept = jnp.where(own, store.positions.at[last].get(mode="clip"), -1)
     left = jnp.where(moved, last, store.blocks)
-    return dataclasses.replace(
+    own_copy = dataclasses.replace(
         store,
         keys=jax.tree.map(copy, store.keys),
         values=jax.tree.map(copy, store.values),
@@ -293,3 +306,4 @@ def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> BlockStore:
         references=store.references.at[left].add(-1, mode="drop").at[ids].set(1, mode="drop"),
         overflow=store.overflow | ~enough,
     )
+    return clear_free_blocks(own_copy)

@@ -98,5 +98,9 @@ def _retire_block(cache: LayerCache, exact: BlockStore) -> tuple[BlockStore, Blo
         table=jnp.where(moves[..., None], ahead, exact.table),
         used=exact.used - jnp.where(moves, slots, 0),
         references=exact.references.at[block].add(-1, mode="drop"),
+        positions=exact.positions.at[block].set(-1, mode="drop"),
+        values=dataclasses.replace(
+            exact.values, codes=exact.values.codes.at[block].set(jnp.zeros((), exact.values.codes.dtype), mode="drop")
+        ),
     )
     return coded, exact

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from kvjax.cache.blocks import BlockStore, gather_positions, init
+from kvjax.cache.blocks import BlockStore, clear_free_blocks, gather_positions, init
 
 
 def crop(store: BlockStore, end: Int[Array, " B"]) -> BlockStore:
@@ -84,6 +84,6 @@ def grow(store: BlockStore, *, blocks: int, table_width: int) -> BlockStore:
 
 
 def _recount(store: BlockStore) -> BlockStore:
-    """Reference counts from the tables."""
+    """Reference counts from the tables; blocks that nobody names any more are cleared."""
     counts = jnp.zeros(store.blocks, jnp.int32).at[store.table].add(1, mode="drop")
-    return dataclasses.replace(store, references=counts)
+    return clear_free_blocks(dataclasses.replace(store, references=counts))
