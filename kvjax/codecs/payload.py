@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Shaped
 
 from kvjax.types import pytree
 
-# Up to this many weight vectors a fused multiply-and-add reads the narrow codes once and is fastest; beyond it the
-# matrix product wins (CPU: experiments/bench_weighted_rows.py).
+# Up to this many weight vectors the sum is written as a multiply and add, which XLA fuses with the widening of the
+# codes; beyond it (a chunk of queries) as a matrix product.
 FUSED_WEIGHTS = 16
 
 
