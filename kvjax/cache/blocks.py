@@ -195,7 +195,8 @@ def append(
     tokens = k.shape[2]
     more = jnp.sum(valid, axis=-1, dtype=jnp.int32)[:, None]
     if store.shared:
-        store = _own_last_block(store, jnp.broadcast_to(more > 0, store.used.shape))
+        store, owned = _own_last_block(store, jnp.broadcast_to(more > 0, store.used.shape))
+        more, valid = jnp.where(owned, more, 0), valid & owned  # never into a block that others read
     store, fits = _allocate(store, jnp.broadcast_to(more, store.used.shape), tokens)
 
     nth = jnp.cumsum(valid, axis=-1, dtype=jnp.int32) - 1
@@ -277,8 +278,11 @@ def clear_free_blocks(store: BlockStore) -> BlockStore:
     )
 
 
-def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> BlockStore:
-    """Copy on write: give `heads` their own copy of a partly filled last block that others name too."""
+def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> tuple[BlockStore, Bool[Array, ""]]:
+    """Copy on write: give `heads` their own copy of a partly filled last block that others name too.
+
+    All or nothing; without enough free blocks `overflow` is set, and False returned beside the store.
+    """
     have = -(-store.used // store.slots)
     column = jnp.maximum(have - 1, 0)[..., None]
     last = jnp.take_along_axis(store.table, column, axis=-1, mode="clip")[..., 0]
@@ -306,4 +310,4 @@ def _own_last_block(store: BlockStore, heads: Bool[Array, "B H"]) -> BlockStore:
         references=store.references.at[left].add(-1, mode="drop").at[ids].set(1, mode="drop"),
         overflow=store.overflow | ~enough,
     )
-    return clear_free_blocks(own_copy)
+    return clear_free_blocks(own_copy), enough

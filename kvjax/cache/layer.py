@@ -18,9 +18,9 @@ from kvjax.types import Bytes, Entries, pytree
 class LayerCache:
     """A layer's tokens in one or two stores; attention merges over them.
 
-    `exact` (absent unless the compressor asks for sinks or recent tokens) holds the `sinks` first tokens and the
-    last ones uncoded, the same tokens in every head: first the sinks in blocks of their own, then the recent tokens.
-    When a whole block of recent tokens lies behind the last `recent`, it is coded and moves to `coded`.
+    `exact` (absent unless the compressor asks for sinks or recent tokens) holds the first tokens (sinks) and the last
+    ones uncoded, the same tokens in every head: the sinks in `sink_blocks` blocks of their own, then the recent tokens.
+    A whole block of them that lies behind the last `recent` is coded and moves to `coded` before the next tokens come.
     """
 
     coded: BlockStore

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -12,6 +11,7 @@ from kvjax.inference.decoding import generate
 from kvjax.inference.prefilling import forward, prefill
 from kvjax.inference.sampling import GREEDY, Sampling
 from kvjax.models import Model
+from kvjax.models.tokenizer import Tokenizer
 
 
 def split_prompt(model: Model, context: str, question: str) -> tuple[list[int], list[int]]:
@@ -22,14 +22,14 @@ def split_prompt(model: Model, context: str, question: str) -> tuple[list[int], 
     Raises:
         ValueError: the model has no tokenizer or no chat template.
     """
-    if model.tokenizer is None:
-        raise ValueError(f"{model.name} has no tokenizer; give token ids to prefill() and forward() instead")
+    tokenizer = _tokenizer(model)
+    context, question = context.strip(), question.strip()  # as many templates do by themselves
     content = f"{context}\n\n{question}"
-    rendered = model.tokenizer.chat([{"role": "user", "content": content}], add_generation_prompt=True)
+    rendered = tokenizer.chat([{"role": "user", "content": content}], add_generation_prompt=True)
     at = rendered.rindex(content) + len(context)
     return (
-        model.tokenizer.encode(rendered[:at], add_bos=False),  # the template writes its own BOS
-        model.tokenizer.encode(rendered[at:], add_bos=False),
+        tokenizer.encode(rendered[:at], add_bos=False),  # the template writes its own BOS
+        tokenizer.encode(rendered[at:], add_bos=False),
     )
 
 
@@ -59,11 +59,12 @@ def ask(
     forked = fork(cache, [0] * len(questions), max_new_tokens=longest + max_new_tokens)
     padded = np.array([suffix + [0] * (longest - len(suffix)) for suffix in suffixes], np.int32)
     logits, forked = forward(model, forked, padded, lengths=[len(suffix) for suffix in suffixes])
-    done = generate(
-        model, forked, logits[:, -1], max_new_tokens=max_new_tokens, sampling=sampling,
-        key=jax.random.key(0) if key is None and sampling.temperature == 0 else key,
-    )  # fmt: skip
-    assert model.tokenizer is not None
-    return [
-        model.tokenizer.decode(row[:length].tolist()) for row, length in zip(done.tokens, done.lengths, strict=True)
-    ]
+    done = generate(model, forked, logits[:, -1], max_new_tokens=max_new_tokens, sampling=sampling, key=key)
+    answers = [row[:length].tolist() for row, length in zip(done.tokens, done.lengths, strict=True)]
+    return [_tokenizer(model).decode(answer) for answer in answers]
+
+
+def _tokenizer(model: Model) -> Tokenizer:
+    if model.tokenizer is None:
+        raise ValueError(f"{model.name} has no tokenizer; give token ids to prefill() and forward() instead")
+    return model.tokenizer

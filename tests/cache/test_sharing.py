@@ -93,3 +93,12 @@ def test_grown_room_is_usable():
     more = add(grown, *counting(1, start=4), [4])
     assert not bool(more.overflow)
     assert held(more)[0] == [0, 1, 2, 3, 4]
+
+
+def test_without_room_for_its_own_copy_a_fork_writes_nothing():
+    """Both rows share a block with two free slots; there is no block left to copy it to."""
+    _, store = forked(tokens=6, pool=2)
+    full = add(store, *counting(1, start=9), [6])
+    assert bool(full.overflow)
+    for row in (0, 1):
+        assert held(full, row=row) == (list(range(6)), [0, 1, 2, 3, 4, 5])

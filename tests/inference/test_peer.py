@@ -7,6 +7,7 @@ import pytest
 
 from kvjax.compressor import compressor
 from kvjax.evaluate import default_tokens, perplexity, probe
+from kvjax.inference import ask
 from kvjax.models import load_model
 
 ORACLE = np.load(Path(__file__).parents[1] / "data" / "oracle" / "kvpress_smollm2_512.npz")
@@ -49,3 +50,13 @@ def test_fp8_holds_128_bytes_a_token_layer_and_head(smollm2):
 def test_perplexity_of_the_default_text(smollm2):
     """transformers gives 11.8832 over tokens 0..2,047."""
     assert perplexity(smollm2, default_tokens(smollm2.tokenizer)[:2048]) == pytest.approx(11.883, abs=2e-3)
+
+
+def test_several_questions_on_one_compressed_context(smollm2):
+    """Each answer is what its question alone would get, and comes from the context."""
+    context = "Anna lives in Lisbon and keeps bees. Her brother Peter lives in Oslo and builds boats."
+    questions = ["In which city does Anna live?", "In which city does Peter live?"]
+    together = ask(smollm2, context, questions, compressor("fp8"), max_new_tokens=12)
+    assert "Lisbon" in together[0]
+    assert "Oslo" in together[1]
+    assert ask(smollm2, context, questions[1:], compressor("fp8"), max_new_tokens=12) == together[1:]
